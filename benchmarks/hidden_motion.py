@@ -1,8 +1,8 @@
 """Draw what continuing motion does in a scene, and measure it in many.
 
 Renders held-out scenes with deep holes, estimates them with gma and gma-affine, prints the errors
-of pixels that are hidden inside the frame, and draws one scene: that with the most hidden pixels
-that are right only with gma-affine, or --draw.
+of pixels that are hidden inside the frame, and draws one scene: that in which gma-affine has the
+most hidden pixels right beyond those of gma, or --draw.
 
 PYTHONPATH=src python benchmarks/hidden_motion.py docs/images/hidden-motion.png --draw 96
 """
@@ -140,6 +140,8 @@ def main() -> None:
         ):
             best = result
             draw(best).quantize(256, kmeans=1).save(options.output)
+    if best is None:
+        print(f"nothing was drawn; --draw takes a scene from 0 to {options.scenes - 1}")
     for name, parts in sums.items():
         error = np.concatenate(parts)
         print(f"{name}: {error.mean():.2f} px, {(error > WRONG).mean():.1%} beyond {WRONG:g} px")

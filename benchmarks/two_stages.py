@@ -6,7 +6,7 @@ Two processes compile at the same time. The first trains gma and ends after its 
 waits for its weights and trains gma-affine. The learning rate falls linearly from --peak to 0 over
 both. With 0 minutes for the first stage, only the second runs. Writes small.safetensors and
 large.safetensors to the folder (newest weights every minute, with --keep also as
-large-01.safetensors and so on), and a log of each stage. docs/training-log.md has the settings and
+small-01.safetensors and so on), and a log of each stage. docs/training-log.md has the settings and
 what came of them.
 """
 

@@ -201,7 +201,7 @@ def test_it_reports_the_progress_of_a_clip(
     for source, pairs in ((video, 3), (str(clips / "00"), 2)):
         reports.clear()
         clip = Clip(f"{pairs}", source)
-        assert worker.run(clip, report=reports.append).pairs == pairs  # by its former name
+        assert worker.run(clip, progress=reports.append).pairs == pairs
         expected = ClipProgress(clip, 0, pairs, node=worker.node)
         assert reports == [replace(expected, pairs=number + 1) for number in range(pairs)]
 

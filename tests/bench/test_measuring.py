@@ -85,8 +85,8 @@ def test_overhead_and_the_distance_from_float32() -> None:
     assert "px from float32" in text
     assert "64x72: measuring time" in messages
     once = {"sizes": ("64x64",), "skip_memory": True}
-    bench(BenchConfig(**{**QUICK, **once}), tell=messages.append)  # type: ignore[arg-type]
-    assert messages[-1] == "64x64: measuring time"  # by its former name
+    bench(BenchConfig(**{**QUICK, **once}), progress=messages.append)  # type: ignore[arg-type]
+    assert messages[-1] == "64x64: measuring time"
     measured = json.loads(as_json(result))["measured"]
     assert len(measured) == 2
     assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)

@@ -159,4 +159,6 @@ def test_what_cannot_be_averaged_is_one_sentence(
     assert "use one from 0 to 1" in run(*same, "--share", "nan").complaint
     assert "use one from 0 to 1" in run(*same, "--share", "2").complaint
     assert "got 2 files; give two or more" in run(*same[:4]).complaint
+    forgotten = run("weights", "average", *[weights["gma"]] * 3).complaint
+    assert "the mean would be written to the last file" in forgotten
     assert not target.exists()

@@ -122,20 +122,17 @@ class ClipWorker:
         self,
         clip: Clip,
         progress: Progress = lambda _: None,
-        *,
-        report: Progress | None = None,
     ) -> ClipResult:
         """Process a clip.
 
         Args:
             clip: The clip.
             progress: Called every `REPORT_EVERY` seconds.
-            report: The former name of `progress`.
         """
         started = time.monotonic()
         result = ClipResult(clip, node=self.node, worker=self.name)
         try:
-            result = replace(result, pairs=self._run(clip, report or progress))
+            result = replace(result, pairs=self._run(clip, progress))
         except OutputError as err:
             result = replace(result, error=str(err), fatal=True)
         except FlowError as err:

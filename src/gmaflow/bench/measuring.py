@@ -135,13 +135,11 @@ def bench(
     config: BenchConfig,
     *,
     progress: Progress = lambda _text: None,
-    tell: Progress | None = None,
 ) -> BenchResult:
     """Measure all cases of a config; after an interrupt, return the sizes that are complete.
 
-    `progress` is called with what is being measured; `tell` is its former name.
+    `progress` is called with what is being measured.
     """
-    progress = tell or progress
     device = pick_device(config.device)
     dtype = pick_fast_dtype(as_precision(config.precision), device)
     fast = config.backend != "reference" and can_be_fast(device, dtype)

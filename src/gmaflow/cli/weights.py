@@ -162,6 +162,7 @@ def convert(options: ConvertOptions) -> None:
 def average_weights(options: AverageOptions) -> None:
     """Write the mean of sets of weights."""
     from gmaflow.io import ensure_can_write
+    from gmaflow.io.paths import exists
     from gmaflow.weights import average, find_checkpoint
 
     if len(options.files) < 3:
@@ -170,6 +171,11 @@ def average_weights(options: AverageOptions) -> None:
             "the file to write"
         )
     *sources, target = options.files
+    if exists(target) and not options.overwrite:
+        raise OutputError(
+            f"the mean would be written to the last file, and {target} exists; name another file "
+            "after the weights, or add --overwrite to replace it"
+        )
     ensure_can_write(target, options.overwrite)
     checkpoints = [find_checkpoint(source, model=options.model) for source in sources]
     save(target, average(*checkpoints, share=options.share), half=options.half)

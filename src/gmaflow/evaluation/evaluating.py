@@ -312,8 +312,10 @@ class PairEvaluator:
         self, example: Example, start: Start, key: str, estimate: Callable[[], Flow]
     ) -> PairResult:
         stored = self.store.get(key)
-        if stored is not None:
-            return PairResult.from_json(example, start, key, stored)
+        # A line of another form is not used; its pair is evaluated again.
+        with suppress(ValueError, KeyError, TypeError):
+            if stored is not None:
+                return PairResult.from_json(example, start, key, stored)
         sample = self._load(example)
         begin = time.perf_counter()
         flow = estimate()

@@ -271,7 +271,7 @@ PRESET_INFO = {
     "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),
     "wide-mix-2": _of_mix("wide-mix-2", "wide-mix with reflections", (368, 768)),
     "slow-mix-2": _of_mix("slow-mix-2", "slow-mix with reflections and pan", (320, 448)),
-    "wide-mix-3": _of_mix("wide-mix-3", "wide-mix-2 with more chase and pan", (368, 768)),
+    "wide-mix-3": _of_mix("wide-mix-3", "wide-mix-2 with more fast scenes, and pan", (368, 768)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""
