@@ -316,6 +316,18 @@ def test_a_torn_line_costs_only_its_pair(
     assert (table(third) == table(whole)).all()
 
 
+@pytest.mark.parametrize("damage", ['"iterations"', '"sums"', '"key"'])
+def test_a_line_that_lacks_a_field_costs_only_its_pair(
+    damage: str, sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
+) -> None:
+    whole = list(judge(estimator, tmp_path, sintel))
+    stored = tmp_path / RESULTS
+    first, *others = stored.read_text().splitlines(keepends=True)
+    stored.write_text("".join([first.replace(damage, '"other"'), "7\n", *others]))
+    assert (table(list(judge(estimator, tmp_path, sintel))) == table(whole)).all()
+    assert counting.calls == 3
+
+
 def test_a_broken_pair_loses_none_before_it(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:

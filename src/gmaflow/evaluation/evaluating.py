@@ -117,6 +117,10 @@ class PairResult:
         )
 
 
+STORED_FIELDS = ("size", "seconds", "iterations", "sums")
+"""The values of `PairResult.as_json`."""
+
+
 class ResultStore:
     """A file of results by key, one line for each, written as soon as it is computed.
 
@@ -126,8 +130,9 @@ class ResultStore:
     holds only the position of each result.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fields: Iterable[str]) -> None:
         self.path = path
+        self._fields = {"key", *fields}
         self._offsets: dict[str, int] = {}
         if path.is_file():
             self._read_offsets()
@@ -164,9 +169,12 @@ class ResultStore:
         offset = 0
         with self.path.open("rb") as file:
             for line in file:
-                # A line that an interrupt truncated is skipped; its pair is evaluated again.
-                with suppress(ValueError, KeyError, TypeError, RecursionError):
-                    self._offsets[json.loads(line)["key"]] = offset
+                # A line that an interrupt truncated, or that lacks a field, is skipped; its pair is
+                # evaluated again.
+                with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    values = json.loads(line)
+                    if values.keys() >= self._fields:
+                        self._offsets[values["key"]] = offset
                 offset += len(line)
 
     def _ends_with_newline(self) -> bool:
@@ -261,7 +269,7 @@ class PairEvaluator:
     def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
         self.estimator = estimator
         self.folder = folder
-        self.store = ResultStore(folder / RESULTS)
+        self.store = ResultStore(folder / RESULTS, STORED_FIELDS)
         self.base = identify(estimator)
         self._loaded: tuple[Example, FlowSample] | None = None
 
@@ -312,10 +320,8 @@ class PairEvaluator:
         self, example: Example, start: Start, key: str, estimate: Callable[[], Flow]
     ) -> PairResult:
         stored = self.store.get(key)
-        # A line of another form is not used; its pair is evaluated again.
-        with suppress(ValueError, KeyError, TypeError):
-            if stored is not None:
-                return PairResult.from_json(example, start, key, stored)
+        if stored is not None:
+            return PairResult.from_json(example, start, key, stored)
         sample = self._load(example)
         begin = time.perf_counter()
         flow = estimate()

@@ -134,7 +134,7 @@ def check_footage(
     `progress` is called with the number of finished pairs and their total. `ignore` names
     masks of pixels that do not count: an image for all pairs, or one for each.
     """
-    store, base = ResultStore(folder / RESULTS), identify(estimator)
+    store, base = ResultStore(folder / RESULTS, NAMES), identify(estimator)
     masks = None if ignore is None else MaskReader(ignore, count=len(dataset))
     checked = []
     for done, pair in enumerate(dataset, 1):
