@@ -32,7 +32,13 @@ DEEPEST = 32
 DRAWS = 2000
 
 
-def open_network(text: str, first: Checkpoint, device: str, views: int = 1) -> FlowEstimator:
+def open_networks(texts: list[str], device: str, views: int = 1) -> dict[str, FlowEstimator]:
+    """Return the estimator of each `NAME[:T][@N][~]`."""
+    first = find_checkpoint(texts[0].removesuffix("~").partition("@")[0])
+    return {text: open_network(text, first, device, views) for text in texts}
+
+
+def open_network(text: str, first: Checkpoint, device: str, views: int) -> FlowEstimator:
     """Return the estimator of `NAME[:T][@N][~]`."""
     without = text.endswith("~")
     text, _, iters = text.removesuffix("~").partition("@")
@@ -76,8 +82,7 @@ def format_change(new: np.ndarray, old: np.ndarray, draws: np.ndarray) -> str:
 
 def judge(options: argparse.Namespace) -> np.ndarray:
     """Return sums by scene and network, `[scene, network, region, 4]`."""
-    first = find_checkpoint(options.networks[0].removesuffix("~").partition("@")[0])
-    networks = {text: open_network(text, first, options.device) for text in options.networks}
+    networks = open_networks(options.networks, options.device)
     bank = TextureBank.load(options.textures, split="held-out") if options.textures else None
     sums: list[np.ndarray] = []
     for preset, share in PRESETS.items():

@@ -16,12 +16,11 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 
 import numpy as np
-from judge_scenes import open_network
+from judge_scenes import open_networks
 
 from gmaflow import FlowEstimator
 from gmaflow.example import load_example
 from gmaflow.io import read_flow_arrays, read_image
-from gmaflow.weights import find_checkpoint
 from tests.inference.real_pairs import OTHERS, SINTEL, Pair
 
 PAIRS = (*SINTEL, *OTHERS)
@@ -95,10 +94,7 @@ def main() -> None:
     parser.add_argument("--shifts", action="store_true")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    first = find_checkpoint(options.networks[0].removesuffix("~").partition("@")[0])
-    networks = {
-        text: open_network(text, first, options.device, options.views) for text in options.networks
-    }
+    networks = open_networks(options.networks, options.device, options.views)
     if options.shifts:
         print_shifts(networks, options.folder)
     else:
